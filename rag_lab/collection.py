@@ -325,41 +325,33 @@ def _span(record, documents, queries):
     return Span(query_id, doc_id, start, end, grade)
 
 
-def read_qrels_lines(path):
-    """Yield ``(number, query_id, doc_id, grade)`` of a BEIR qrels file.
-
-    The header line is optional. A row that is no row is a ValueError with its place.
-    """
-    for number, line in read_lines(path):
-        columns = line.split("\t")
-        if number == 1 and columns == QRELS_HEADER.split("\t"):
-            continue
-        if len(columns) != 3 or not columns[0] or not columns[1]:
-            raise ValueError(f"{path}:{number}: {shorten(line)}; expected query-id, corpus-id and score, tab-separated")
-        try:
-            yield number, columns[0], columns[1], parse_integer(columns[2])
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from None
+def parse_qrels_row(line):
+    """Return ``(query_id, doc_id, grade)`` of a tab-separated row, else raise ValueError."""
+    columns = line.split("\t")
+    if len(columns) != 3 or not columns[0] or not columns[1]:
+        raise ValueError(f"{shorten(line)}; expected query-id, corpus-id and score, tab-separated")
+    return columns[0], columns[1], parse_integer(columns[2])
 
 
 def _read_split(path, documents, queries, problems):
     judgements = {}
-    rows = read_qrels_lines(path)
     try:
-        for number, query_id, doc_id, grade in rows:
-            where = f"{path}:{number}"
-            if query_id not in queries:
-                problems.append(f"{where}: unknown query {shorten(query_id)}; expected an _id of queries.jsonl")
-            elif doc_id not in documents:
-                problems.append(f"{where}: unknown document {shorten(doc_id)}; expected an _id of corpus.jsonl")
-            elif doc_id in judgements.get(query_id, {}):
-                problems.append(f"{where}: duplicate row; expected every (query, document) once")
-            else:
+        for number, line in read_lines(path):
+            if number == 1 and line == QRELS_HEADER:
+                continue
+            try:
+                query_id, doc_id, grade = parse_qrels_row(line)
+                if query_id not in queries:
+                    raise ValueError(f"unknown query {shorten(query_id)}; expected an _id of queries.jsonl")
+                if doc_id not in documents:
+                    raise ValueError(f"unknown document {shorten(doc_id)}; expected an _id of corpus.jsonl")
+                if doc_id in judgements.get(query_id, {}):
+                    raise ValueError("duplicate row; expected every (query, document) once")
                 judgements.setdefault(query_id, {})[doc_id] = grade
+            except ValueError as error:
+                problems.append(f"{path}:{number}: {error}")
     except InputError as error:
         problems.extend(error.problems)
-    except ValueError as error:
-        problems.append(str(error))
     if not judgements and not problems:
         problems.append(f"{path}: no rows; expected query-id, corpus-id and score, tab-separated")
     return judgements

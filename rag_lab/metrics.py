@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 from rag_lab import ties as tie_scores
 from rag_lab.errors import InputError, OptionError
+from rag_lab.gain import DISCOUNTS, GAINS, dcg
 
 DEFAULT_METRICS = ("recall@5", "precision@3", "ndcg@10")
 NO_RELEVANT = ("zero", "skip", "error")
 TIES = ("id", "expected", "best", "worst")
-GAINS = ("linear", "exp2")
-DISCOUNTS = ("log2", "method0")
 
 
 # One query: public functions. Each checks its input, then calls its rule below.
@@ -143,25 +142,6 @@ def ndcg_at_k(ranking, judgements, k=None, gain="linear", discount="log2"):
     _check_choice("discount", discount, DISCOUNTS)
     grades, judged = _prepare(ranking, judgements, k)
     return _ndcg(grades, judged, k, gain=gain, discount=discount)
-
-
-def dcg(grades, k=None, gain="linear", discount="log2"):
-    """Discounted cumulated gain of grades in rank order (None = not judged = 0)."""
-    weights = discount_weights(len(grades[:k]), discount)
-    return math.fsum(g * w for g, w in zip(gains(grades[:k], gain), weights, strict=True))
-
-
-def gains(grades, gain="linear"):
-    """Return the gain of each grade; unjudged (None) and negative grades give 0.0."""
-    levels = [max(grade or 0, 0) for grade in grades]
-    return [2.0**level - 1.0 for level in levels] if gain == "exp2" else [float(level) for level in levels]
-
-
-def discount_weights(n, discount="log2"):
-    """Return the weights of ranks 1 … n."""
-    if discount == "method0":
-        return [1.0 if rank == 1 else 1.0 / math.log2(rank) for rank in range(1, n + 1)]
-    return [1.0 / math.log2(rank + 1) for rank in range(1, n + 1)]
 
 
 # The rules themselves. `grades`: grades in rank order, None for unjudged.

@@ -16,6 +16,8 @@ efficiently in the presence of tied scores", ECIR.
 import math
 from itertools import groupby
 
+from rag_lab.gain import dcg, discount_weights, gains
+
 
 def group_grades(grades, scores):
     """Split grades in rank order into groups of equal score."""
@@ -25,10 +27,7 @@ def group_grades(grades, scores):
 
 def extreme_order(groups, rule, best):
     """Return the grades in the order that makes `rule` largest or smallest."""
-    if rule == "judged":
-        key = _is_judged
-    else:
-        key = _level
+    key = _is_judged if rule == "judged" else _grade_or_lowest
     return [grade for group in groups for grade in sorted(group, key=key, reverse=best)]
 
 
@@ -36,8 +35,8 @@ def _is_judged(grade):
     return grade is not None
 
 
-def _level(grade):
-    return max(grade or 0, 0)
+def _grade_or_lowest(grade):
+    return -math.inf if grade is None else grade
 
 
 def _count(group, rel_level):
@@ -114,8 +113,6 @@ def _expected_average_precision(groups, judged, k, rel_level):
 
 
 def _expected_ndcg(groups, judged, k, rel_level, gain="linear", discount="log2"):
-    from rag_lab.metrics import dcg, discount_weights, gains
-
     weights = discount_weights(sum(map(len, groups)), discount)
     expected = math.fsum(
         math.fsum(gains(group, gain)) / len(group) * math.fsum(weights[before : before + places])

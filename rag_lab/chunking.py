@@ -121,9 +121,11 @@ def _method_spans(text, method, size, overlap):
         method, size = "recursive", ADAPTIVE_SIZES[document_kind(text)]
     if method == "fixed":
         return [span for span in _fixed(text, size, overlap) if text[slice(*span)].strip()]
+    starts = cluster_starts(text)
+    allowed = None if starts is None else frozenset(starts)
     if method == "sentence":
-        return _pack(_sentences(text, size), size)
-    return _recursive(text, 0, len(text), size, SEPARATORS)
+        return _pack(_sentences(text, size, allowed), size)
+    return _recursive(text, 0, len(text), size, SEPARATORS, allowed)
 
 
 def cluster_starts(text):
@@ -160,20 +162,26 @@ def _fixed(text, size, overlap=0):
     return spans
 
 
-def _sentences(text, size):
+def _sentences(text, size, allowed):
     """Sentences without surrounding white space; longer ones than `size` in windows."""
-    cuts = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
-    for start, end in pairwise(cuts):
-        start, end = _trim(text, start, end)
+    for start, end in _split(text, 0, len(text), SENTENCE_END, allowed):
+        start, end = _trim(text, start, end, allowed)
         if end - start > size:
-            yield from _pieces(text, start, end, size)
+            yield from _pieces(text, start, end, size, allowed)
         elif end > start:
             yield start, end
 
 
-def _pieces(text, start, end, size):
+def _split(text, start, end, separator, allowed):
+    """Cut text[start:end] behind every separator."""
+    ends = [match.end() for match in separator.finditer(text, start, end)]
+    cuts = [start, *(cut for cut in ends if allowed is None or cut in allowed), end]
+    return pairwise(cuts)
+
+
+def _pieces(text, start, end, size, allowed):
     for piece_start, piece_end in _fixed(text[start:end], size):
-        piece = _trim(text, start + piece_start, start + piece_end)
+        piece = _trim(text, start + piece_start, start + piece_end, allowed)
         if piece[0] < piece[1]:
             yield piece
 
@@ -189,25 +197,24 @@ def _pack(spans, size):
     return packed
 
 
-def _recursive(text, start, end, size, separators):
+def _recursive(text, start, end, size, separators, allowed):
     """Split at the coarsest separator, split what is too long at the next, join neighbours."""
-    start, end = _trim(text, start, end)
+    start, end = _trim(text, start, end, allowed)
     if end - start <= size:
         return [(start, end)] if end > start else []
     if not separators:
-        return list(_pieces(text, start, end, size))
-    cuts = [start, *(match.end() for match in separators[0].finditer(text, start, end)), end]
+        return list(_pieces(text, start, end, size, allowed))
     pieces = []
-    for left, right in pairwise(cuts):
-        pieces += _recursive(text, left, right, size, separators[1:])
+    for left, right in _split(text, start, end, separators[0], allowed):
+        pieces += _recursive(text, left, right, size, separators[1:], allowed)
     return _pack(pieces, size)
 
 
-def _trim(text, start, end):
-    """Move both ends inwards over white space."""
-    while start < end and text[start].isspace():
+def _trim(text, start, end, allowed):
+    """Move both ends inwards over white space, but not into a grapheme cluster."""
+    while start < end and text[start].isspace() and (allowed is None or start + 1 in allowed):
         start += 1
-    while end > start and text[end - 1].isspace():
+    while end > start and text[end - 1].isspace() and (allowed is None or end - 1 in allowed):
         end -= 1
     return start, end
 

@@ -151,10 +151,12 @@ def _fixed(text, size, overlap=0):
     spans, last_start, last_end = [], -1, 0
     for nominal in range(0, len(text), size - overlap):
         start = _cut_before(starts, nominal)
+        if start <= last_start:  # a long cluster: two windows would begin with it
+            start = _cut_after(starts, last_start + 1)
         end = _cut_before(starts, min(nominal + size, len(text)))
         if end <= start:  # a cluster longer than the window stays whole
             end = _cut_after(starts, start + 1)
-        if start > last_start and end > last_end:
+        if end > last_end:
             spans.append((start, end))
             last_start, last_end = start, end
         if last_end == len(text):

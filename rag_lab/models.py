@@ -108,8 +108,10 @@ class Encoder:
 
     Notes
     -----
-    Vectors are rounded to float16, always, so that a cached vector and a fresh
-    one are the same.
+    A text's vector depends on nothing but the text: texts run through the model
+    one by one (padding to a common length changes the last digits, and saves
+    nothing on a CPU), sorted by length and stored in batches; vectors are
+    rounded to float16, always, so that a cached one and a fresh one are the same.
     """
 
     def __init__(self, name=ENCODER, cache=None):
@@ -159,7 +161,7 @@ class Encoder:
             for start in range(0, len(ordered), BATCH):
                 batch = ordered[start : start + BATCH]
                 vectors = self.model.encode(
-                    [text for _, text in batch], batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False
+                    [text for _, text in batch], batch_size=1, normalize_embeddings=True, show_progress_bar=False
                 )
                 fresh = {key: v.astype("<f2").tobytes() for (key, _), v in zip(batch, vectors, strict=True)}
                 self.cache.put(fresh)

@@ -95,7 +95,7 @@ def _parse_qrels(line):
 
 def _parse_run(line):
     columns = COLUMNS.findall(line)
-    if len(columns) != 6:
+    if len(columns) < 6:  # the tag may be several words, which trec_eval skips
         raise ValueError(f"{shorten(line)}; expected 6 columns: query-id Q0 document-id rank score tag")
     # float() alone would also read nan, inf and 1_0.
     score = float(columns[4]) if NUMBER.fullmatch(columns[4]) else math.nan

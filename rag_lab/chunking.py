@@ -165,11 +165,11 @@ def _fixed(text, size, overlap=0):
 
 
 def _sentences(text, size, allowed):
-    """Sentences without surrounding white space; longer ones than `size` in windows."""
+    """Sentences without surrounding white space; longer ones than `size` cut at clauses or words."""
     for start, end in _split(text, 0, len(text), SENTENCE_END, allowed):
         start, end = _trim(text, start, end, allowed)
         if end - start > size:
-            yield from _pieces(text, start, end, size, allowed)
+            yield from _recursive(text, start, end, size, SEPARATORS[3:], allowed)
         elif end > start:
             yield start, end
 

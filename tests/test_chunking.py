@@ -75,7 +75,7 @@ def test_a_cluster_longer_than_the_window_stays_whole():
 
 def test_sentences_are_packed_up_to_the_size():
     text = "One two. Three four. Five? 六七。八九。"
-    assert pieces(text, "sentence:9") == ["One two.", "Three", "four.", "Five?", "六七。八九。"]
+    assert pieces(text, "sentence:9") == ["One two.", "Three", "four.", "Five? 六七。", "八九。"]
     assert pieces(text, "sentence:20") == ["One two. Three four.", "Five? 六七。八九。"]
     assert pieces("It costs 3.5 cr. Pay here.", "sentence:16") == ["It costs 3.5 cr.", "Pay here."]
 

@@ -27,7 +27,7 @@ book: .venv/installed
 	@echo "Open _build/html/index.html"
 
 test: .venv/installed
-	$(BIN)/python -m pytest --nbmake --nbmake-timeout=900 -m "not stress" tests notebooks
+	$(BIN)/python -m pytest --nbmake --nbmake-timeout=900 -m "not stress" tests $(wildcard notebooks/*.ipynb)
 
 stress: .venv/installed
 	$(BIN)/python -m pytest -m stress tests

@@ -15,7 +15,11 @@ BUILD = ROOT / "_build"
 def fingerprint():
     """Return a hash over everything that a chapter's results depend on."""
     digest = hashlib.sha256()
-    sources = [*(ROOT / "rag_lab").rglob("*"), *(ROOT / "collection").rglob("*.json"), *(ROOT / "benchmarks").rglob("*.json")]
+    sources = [
+        *(ROOT / "rag_lab").rglob("*"),
+        *(ROOT / "collection").rglob("*.json"),
+        *(ROOT / "benchmarks").rglob("*.json"),
+    ]
     for path in sorted([*sources, ROOT / "requirements.txt", ROOT / "pyproject.toml"]):
         if path.is_file() and path.suffix != ".pyc":
             digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")

@@ -51,7 +51,7 @@ def content_words(text):
     """Words that carry content: no function words; pairs of characters for Chinese."""
     words = set()
     for term in tokenize(text):
-        if "\u2e80" <= term[0]:
+        if term[0] >= "\u2e80":
             words |= {term} if len(term) == 2 and term not in CHINESE_STOP_PAIRS else set()
         elif term not in STOP_WORDS and not term.isdigit() and len(term) > 1:
             words.add(term)
@@ -60,7 +60,7 @@ def content_words(text):
 
 def same_word(one, other):
     """Whether two words are forms of one word, judged by their beginnings."""
-    if one == other or "\u2e80" <= one[0]:
+    if one == other or one[0] >= "\u2e80":
         return one == other
     shorter = min(len(one), len(other))
     if shorter < 4:
@@ -80,7 +80,9 @@ def read_document(path):
     match = re.fullmatch(r"---\n(.*?)\n---\n+(.*)", text, re.DOTALL)
     if not match:
         return None, [f"{path.name}: no header between --- lines"]
-    fields = dict(line.split(": ", 1) if ": " in line else (line.rstrip(":"), "") for line in match[1].split("\n") if line)
+    fields = dict(
+        line.split(": ", 1) if ": " in line else (line.rstrip(":"), "") for line in match[1].split("\n") if line
+    )
     fields = {name: value.strip().strip('"').strip() for name, value in fields.items()}
     body = match[2].rstrip("\n") + "\n"
     problems = [f"{path.name}: header lacks {name}" for name in FIELDS if name not in fields]

@@ -19,7 +19,7 @@ import rag_lab
 from rag_lab.chunking import check_spec, chunk_documents
 from rag_lab.collection import read_lines, shorten, write_text
 from rag_lab.errors import InputError, OptionError
-from rag_lab.evaluation import RAGEvaluator, as_frame, choose_labels
+from rag_lab.evaluation import RAGEvaluator, choose_labels
 from rag_lab.metrics import DEFAULT_METRICS, check_cutoff
 from rag_lab.models import ENCODER, RERANKER, Encoder, Reranker, progress
 from rag_lab.retrieval import BM25Retriever, DenseRetriever, HybridRetriever, TwoStageRetriever
@@ -363,7 +363,9 @@ def summarize(results, baseline=None, metrics=None, level=0.95):
             raise InputError(f"{name!r} has other queries than {baseline!r}; a paired test needs the same")
         for metric in metrics:
             values = tables[name].loc[reference.index, metric].to_numpy()
-            rows.append([name, metric, len(values), *_summary(values, reference[metric].to_numpy(), name == baseline, level)])
+            rows.append(
+                [name, metric, len(values), *_summary(values, reference[metric].to_numpy(), name == baseline, level)]
+            )
     summary = pd.DataFrame(rows, columns=[column for column in SUMMARY_COLUMNS if column != "p_holm"])
     tested = summary["p"].notna()
     summary.insert(summary.columns.get_loc("p") + 1, "p_holm", float("nan"))

@@ -28,7 +28,13 @@ SENTENCE_END = regex.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[”�
 # From coarse to fine: paragraphs, lines, sentences, clauses, words.
 SEPARATORS = [
     regex.compile(pattern)
-    for pattern in (r"\n\s*\n", r"\n", r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[”’」』）]*", r"[,;:](?=\s)|[，；：、]", r"\s+")
+    for pattern in (
+        r"\n\s*\n",
+        r"\n",
+        r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[”’」』）]*",
+        r"[,;:](?=\s)|[，；：、]",
+        r"\s+",
+    )
 ]
 
 
@@ -103,7 +109,9 @@ def _check_part(part, spec):
     if allowed > 0 and size < 1:
         raise OptionError(f"chunker {spec!r}: size is {size}; expected at least 1")
     if overlap and overlap >= size:
-        raise OptionError(f"chunker {spec!r}: overlap {overlap} is not below the size {size}; expected 0 ≤ overlap < size")
+        raise OptionError(
+            f"chunker {spec!r}: overlap {overlap} is not below the size {size}; expected 0 ≤ overlap < size"
+        )
     return method, size, overlap
 
 

@@ -87,8 +87,12 @@ def make_parser():
 
     ablate = _command(commands, "ablate", run_ablate, "run a grid of configurations")
     ablate.add_argument("collection", metavar="COLLECTION")
-    ablate.add_argument("--grid", metavar="FILE.yaml", help="keys with lists of values (the article's 18 configurations)")
-    ablate.add_argument("--out", metavar="DIR", help="write tables and a report; a second run goes on where one stopped")
+    ablate.add_argument(
+        "--grid", metavar="FILE.yaml", help="keys with lists of values (the article's 18 configurations)"
+    )
+    ablate.add_argument(
+        "--out", metavar="DIR", help="write tables and a report; a second run goes on where one stopped"
+    )
     ablate.add_argument("--jobs", type=int, default=1, metavar="N")
     ablate.add_argument("--baseline", metavar="NAME", help="configuration to compare with (the first)")
     _scoring(ablate, per_query=False)
@@ -97,7 +101,9 @@ def make_parser():
     compare = _command(commands, "compare", run_compare, "compare runs, query by query")
     compare.add_argument("labels_path", metavar="COLLECTION_OR_QRELS")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="two or more; the first is the baseline")
-    compare.add_argument("--chunker", metavar="SPEC", help="that made the chunks of all runs; allows chunk-view metrics")
+    compare.add_argument(
+        "--chunker", metavar="SPEC", help="that made the chunks of all runs; allows chunk-view metrics"
+    )
     compare.add_argument("--depth", type=int, help="use at most so many documents a query (qrels only)")
     _scoring(compare, per_query=False, metrics=None)
     _collection(compare, models=False)
@@ -107,7 +113,9 @@ def make_parser():
 
 
 def _command(commands, name, run, text):
-    parser = commands.add_parser(name, help=text, description=text.capitalize() + ".", epilog=f"example: {EXAMPLES[name]}")
+    parser = commands.add_parser(
+        name, help=text, description=text.capitalize() + ".", epilog=f"example: {EXAMPLES[name]}"
+    )
     parser.set_defaults(run=run)
     return parser
 
@@ -177,7 +185,10 @@ def run_evaluate(options):
     labels = choose_labels(collection, options.labels, options.chunker)
     evaluator = RAGEvaluator(collection, chunks, options.metrics, options.split, labels, options.rel_level, k=options.k)
     if 0 < configuration["rerank"] < evaluator.k:
-        warnings.warn(f"--rerank {options.rerank} returns at most {options.rerank} results, below the cutoff {evaluator.k}", stacklevel=1)
+        warnings.warn(
+            f"--rerank {options.rerank} returns at most {options.rerank} results, below the cutoff {evaluator.k}",
+            stacklevel=1,
+        )
     results = evaluator.search(bench.retriever(configuration))
     evaluation = evaluator.score(results)
     extra = {"configuration": configuration, "labels": labels, "truncated": count_truncated(bench, configuration)}
@@ -195,7 +206,9 @@ def count_truncated(bench, configuration):
     texts = bench.texts(configuration["chunker"])
     cut = bench.encoder.count_truncated(texts)
     if cut:
-        warnings.warn(f"{cut} of {len(texts)} texts are longer than the encoder reads; their ends are not searched", stacklevel=1)
+        warnings.warn(
+            f"{cut} of {len(texts)} texts are longer than the encoder reads; their ends are not searched", stacklevel=1
+        )
     return {"texts": cut, "of": len(texts)}
 
 

@@ -150,8 +150,7 @@ def _contradictions(folder, queries, spans, qrels):
     for judgements in qrels.values():
         positive |= {query for query, grades in judgements.items() if max(grades.values(), default=0) > 0}
     return [
-        f'{folder}: query {shorten(query.id)} has "answerable": false and a label above 0; '
-        "expected one or the other"
+        f'{folder}: query {shorten(query.id)} has "answerable": false and a label above 0; expected one or the other'
         for query in queries.values()
         if query.metadata.get("answerable") is False and query.id in positive
     ]

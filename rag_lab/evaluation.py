@@ -19,7 +19,16 @@ from rag_lab.labels import (
     evidence_recall_at_k,
     within_budget,
 )
-from rag_lab.metrics import DEFAULT_METRICS, RULES, Evaluation, average, check_cutoff, evaluate, parse_cutoff, parse_metric
+from rag_lab.metrics import (
+    DEFAULT_METRICS,
+    RULES,
+    Evaluation,
+    average,
+    check_cutoff,
+    evaluate,
+    parse_cutoff,
+    parse_metric,
+)
 from rag_lab.retrieval import Hit, search_many
 
 # Names on the command line → names of the rules of rag_lab.metrics, for judgements of chunks.
@@ -77,7 +86,9 @@ def select_queries(collection, labels, split=None):
     if labels == "qrels" and split in collection.qrels:
         chosen = {query_id: collection.queries[query_id] for query_id in collection.qrels[split]}
         # Unanswerable queries may have no row in the file, and belong to their split all the same.
-        flagged = {q.id: q for q in collection.queries.values() if q.metadata.get("split") == split and is_unanswerable(q)}
+        flagged = {
+            q.id: q for q in collection.queries.values() if q.metadata.get("split") == split and is_unanswerable(q)
+        }
         return chosen | flagged
     chosen = {q.id: q for q in collection.queries.values() if q.metadata.get("split") == split}
     if labels == "qrels" or not chosen:
@@ -161,7 +172,9 @@ class RAGEvaluator:
             for query in self.queries.values()
             if is_unanswerable(query) and max(self.qrels.get(query.id, {}).values(), default=0) <= 0
         ]
-        self.counted = [query_id for query_id in self.queries if query_id in self.qrels and query_id not in self.unanswerable]
+        self.counted = [
+            query_id for query_id in self.queries if query_id in self.qrels and query_id not in self.unanswerable
+        ]
         if not self.counted:
             raise InputError("no query has labels; expected at least one labelled query in the chosen split")
 
@@ -188,7 +201,9 @@ class RAGEvaluator:
         for query_id in self.counted:
             ranking = results.get(query_id, [])
             per_query[query_id] = {
-                name: ranked.per_query[query_id][names[name]] if name in names else self._on_spans(name, query_id, ranking)
+                name: ranked.per_query[query_id][names[name]]
+                if name in names
+                else self._on_spans(name, query_id, ranking)
                 for name in self.metrics
             }
         counts = {

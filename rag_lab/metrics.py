@@ -298,7 +298,9 @@ def evaluate(
         answered += bool(ranking)
         per_query[query_id] = _score_query(ranking, judgements, parsed, rel_level, ties, gain, discount)
     if empty and no_relevant == "error":
-        raise InputError(f"{len(empty)} queries have no relevant document: {_sample(empty)}; expected at least one each")
+        raise InputError(
+            f"{len(empty)} queries have no relevant document: {_sample(empty)}; expected at least one each"
+        )
     counts = {
         "judged": len(per_query),
         "answered": answered,

@@ -226,11 +226,7 @@ class TwoStageRetriever:
         """Score the candidates of many queries in one go, for the cache."""
         prepare(self.retriever, queries)
         self.reranker.score(
-            [
-                (query, self.texts[hit.id])
-                for query in queries
-                for hit in search_hits(self.retriever, query, self.depth)
-            ]
+            [(query, self.texts[hit.id]) for query in queries for hit in search_hits(self.retriever, query, self.depth)]
         )
 
 

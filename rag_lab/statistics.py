@@ -54,10 +54,7 @@ def bootstrap_interval(values, level=0.95, resamples=RESAMPLES, seed=0):
     check_cutoff(resamples, "resamples")
     generator = np.random.default_rng(seed)
     means = np.concatenate(
-        [
-            values[generator.integers(len(values), size=(size, len(values)))].mean(axis=1)
-            for size in _blocks(resamples)
-        ]
+        [values[generator.integers(len(values), size=(size, len(values)))].mean(axis=1) for size in _blocks(resamples)]
     )
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

@@ -22,9 +22,7 @@ CJK = (
 def _pattern():
     """Compile ``(CJK run) | (word)``; a word may hold combining marks."""
     marks = "".join(
-        character
-        for character in map(chr, range(0x300, 0x20000))
-        if unicodedata.category(character).startswith("M")
+        character for character in map(chr, range(0x300, 0x20000)) if unicodedata.category(character).startswith("M")
     )
     word = f"(?:(?![{CJK}_])[\\w{marks}])+"
     return re.compile(f"([{CJK}]+)|({word})")

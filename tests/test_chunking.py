@@ -9,7 +9,17 @@ from rag_lab.chunking import ADAPTIVE_SIZES, check_spec, chunk_documents, chunk_
 from rag_lab.collection import Document
 from rag_lab.errors import OptionError
 
-SPECS = ["none", "fixed:7", "fixed:7:3", "fixed:10:9", "fixed:1", "sentence:9", "recursive:9", "adaptive", "fixed:5+recursive:20"]
+SPECS = [
+    "none",
+    "fixed:7",
+    "fixed:7:3",
+    "fixed:10:9",
+    "fixed:1",
+    "sentence:9",
+    "recursive:9",
+    "adaptive",
+    "fixed:5+recursive:20",
+]
 
 
 def pieces(text, spec):
@@ -44,7 +54,16 @@ def test_texts_full_of_clusters_are_cut_soundly(text, spec):
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize(
-    "text", ["x" * 500, "Wait...!! (ok?)", "\n\n\n", "", "naïve 🚲 – 東京タワー. " * 5, "tick tock tick tock tick", "ab\n" * 20]
+    "text",
+    [
+        "x" * 500,
+        "Wait...!! (ok?)",
+        "\n\n\n",
+        "",
+        "naïve 🚲 – 東京タワー. " * 5,
+        "tick tock tick tock tick",
+        "ab\n" * 20,
+    ],
 )
 def test_difficult_texts(text, spec):
     assert_sound(text, spec)
@@ -113,7 +132,7 @@ def test_chunks_know_their_document():
     documents = [Document("a", "one two"), Document("b", "three")]
     chunks = chunk_documents(documents, "fixed:4")
     assert [chunk.id for chunk in chunks] == ["a:0:4", "a:4:7", "b:0:4", "b:4:5"]
-    assert all(chunk.text == dict(a="one two", b="three")[chunk.doc_id][chunk.start : chunk.end] for chunk in chunks)
+    assert all(chunk.text == {"a": "one two", "b": "three"}[chunk.doc_id][chunk.start : chunk.end] for chunk in chunks)
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,16 @@ def test_ids_that_a_trec_file_cannot_hold(tmp_path, bad):
 
 @pytest.mark.parametrize(
     "line",
-    ["q Q0 d 1 nan t", "q Q0 d 1 1e999 t", "q Q0 d 1 inf t", "q Q0 d 1 1_0 t", "q Q0 d 1 ٣ t", "q Q0 d 1 2", "q Q0 e 1 2 t", "\0"],
+    [
+        "q Q0 d 1 nan t",
+        "q Q0 d 1 1e999 t",
+        "q Q0 d 1 inf t",
+        "q Q0 d 1 1_0 t",
+        "q Q0 d 1 ٣ t",
+        "q Q0 d 1 2",
+        "q Q0 e 1 2 t",
+        "\0",
+    ],
 )
 def test_a_bad_line_of_a_run(tmp_path, rag_lab, line):
     path = write(tmp_path / "run", "q Q0 e 1 2.5 t", line)

@@ -94,7 +94,9 @@ def test_splits(path):
             evaluator(path, split="train", labels=labels)
 
 
-@pytest.mark.parametrize("name", ["recall@0", "recal@5", "ndcg@5chars", "recall@chars", "recall@5 chars", "evidence_ndcg@9chars"])
+@pytest.mark.parametrize(
+    "name", ["recall@0", "recal@5", "ndcg@5chars", "recall@chars", "recall@5 chars", "evidence_ndcg@9chars"]
+)
 def test_bad_metrics(path, name):
     with pytest.raises(OptionError):
         evaluator(path, metrics=[name])
@@ -133,7 +135,18 @@ def test_bad_grids(grid):
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 
 
-@pytest.mark.parametrize("text", [BOMB, "a: [", "chunker: [none]\nchunker: [adaptive]", "!!python/object/apply:os.system [ls]", "[" * 5000, "a: b: c", "? [a]\n: b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        BOMB,
+        "a: [",
+        "chunker: [none]\nchunker: [adaptive]",
+        "!!python/object/apply:os.system [ls]",
+        "[" * 5000,
+        "a: b: c",
+        "? [a]\n: b",
+    ],
+)
 def test_bad_yaml_is_a_clear_error(tmp_path, rag_lab, path, text):
     (tmp_path / "grid.yaml").write_text(text)
     with pytest.raises(InputError, match="grid.yaml"):
@@ -212,7 +225,9 @@ def test_summary_needs_the_same_queries():
 
 
 def test_evaluate_prints_one_json_object(path, rag_lab):
-    answer = rag_lab("evaluate", path, "--retriever", "bm25", "--chunker", "fixed:22", "--format", "json", "--per-query").json
+    answer = rag_lab(
+        "evaluate", path, "--retriever", "bm25", "--chunker", "fixed:22", "--format", "json", "--per-query"
+    ).json
     assert set(answer["metrics"]) == {"recall@5", "precision@3", "ndcg@10"}
     assert answer["queries"] == {"judged": 2, "answered": 2, "missing": 0, "unanswerable": 1, "ignored": 1}
     assert set(answer["per_query"]) == {"q1", "q2"}
@@ -279,6 +294,8 @@ def test_public_collections(collections_folder, rag_lab):
     bm25 = ["--retriever", "bm25", "--format", "json"]
     chinese = rag_lab("evaluate", collections_folder / "xquad_zh", "--chunker", "fixed:512", *bm25).json
     assert chinese["metrics"]["recall@5"] >= 0.95
-    scifact = rag_lab("evaluate", collections_folder / "scifact", "--chunker", "none", "--metrics", "ndcg@10", *bm25).json
+    scifact = rag_lab(
+        "evaluate", collections_folder / "scifact", "--chunker", "none", "--metrics", "ndcg@10", *bm25
+    ).json
     assert scifact["metrics"]["ndcg@10"] == pytest.approx(0.66, abs=0.01)
     assert "HF_HUB_OFFLINE" in os.environ

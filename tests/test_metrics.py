@@ -203,7 +203,9 @@ def test_bad_input_is_an_error(qrels, run):
         evaluate(qrels, run)
 
 
-@pytest.mark.parametrize("name", ["ndcg@0", "ndcg@-1", "ndcg@", "ndcg@1.5", "ndcg@ 5", "ndcg@５", "NDCG@5", "p@5", "", "ndcg@5@5"])
+@pytest.mark.parametrize(
+    "name", ["ndcg@0", "ndcg@-1", "ndcg@", "ndcg@1.5", "ndcg@ 5", "ndcg@５", "NDCG@5", "p@5", "", "ndcg@5@5"]
+)
 def test_bad_metric_names(name):
     with pytest.raises(OptionError, match="expected"):
         parse_metric(name)

@@ -37,7 +37,10 @@ def test_a_vector_is_the_same_cached_or_fresh_alone_or_among_others(cache, tmp_p
 
 
 def test_reranker_prefers_the_answer_and_scores_do_not_depend_on_the_batch(cache, tmp_path):
-    pairs = [("How long is the crossing?", "The crossing takes 55 minutes."), ("How long is the crossing?", "Dogs are welcome.")]
+    pairs = [
+        ("How long is the crossing?", "The crossing takes 55 minutes."),
+        ("How long is the crossing?", "Dogs are welcome."),
+    ]
     together = Reranker(cache=cache).score(pairs)
     other = Reranker(cache=Cache(tmp_path / "other.sqlite", pack={}))
     assert together == [other.score([pair])[0] for pair in pairs]

@@ -89,7 +89,14 @@ def test_one_document_beside_an_empty_one():
 
 @pytest.mark.parametrize(
     ("query", "expected"),
-    [("漏水", ["d000"]), ("门", ["d001"]), ("kubernetes", ["d002"]), ("C", ["d003"]), ("R", ["d004"]), ("café", ["d005"])],
+    [
+        ("漏水", ["d000"]),
+        ("门", ["d001"]),
+        ("kubernetes", ["d002"]),
+        ("C", ["d003"]),
+        ("R", ["d004"]),
+        ("café", ["d005"]),
+    ],
 )
 def test_scripts_and_short_terms(query, expected):
     texts = ["屋顶漏水怎么办", "更换门锁的步骤", "部署Kubernetes集群", "vitamin C", "the R language", "cafe\u0301 noir"]
@@ -200,7 +207,9 @@ def test_threshold_retriever():
     assert len(ThresholdRetriever(dense(["aaa", "bbb"]), 0.9).search("aaa", 5)) == 1
 
 
-@pytest.mark.parametrize("options", [{"alpha": -0.1}, {"alpha": 1.1}, {"method": "max"}, {"depth": 0}, {"alpha": math.nan}])
+@pytest.mark.parametrize(
+    "options", [{"alpha": -0.1}, {"alpha": 1.1}, {"method": "max"}, {"depth": 0}, {"alpha": math.nan}]
+)
 def test_bad_hybrids(options):
     with pytest.raises(OptionError, match="expected"):
         HybridRetriever(None, None, **options)
@@ -270,7 +279,9 @@ def test_a_chunk_id_tells_its_place():
     ]
 
 
-@pytest.mark.parametrize("answer", [["a", "a"], [("a", math.nan)], [7], ["a", ("b", 1.0)], [Hit("a", 1.0), Hit("a", 0.0)]])
+@pytest.mark.parametrize(
+    "answer", [["a", "a"], [("a", math.nan)], [7], ["a", ("b", 1.0)], [Hit("a", 1.0), Hit("a", 0.0)]]
+)
 def test_bad_results_of_a_retriever(answer):
     with pytest.raises(InputError, match="expected"):
         search_many(lambda query, k: answer, {"q": "text"}, 5)

@@ -31,7 +31,13 @@ def test_terms_of_a_document(text, terms):
 
 @pytest.mark.parametrize(
     ("text", "terms"),
-    [("门", ["门"]), ("门锁", ["门锁"]), ("更换门锁", ["更换", "换门", "门锁"]), ("R", ["r"]), ("vitamin C", ["vitamin", "c"])],
+    [
+        ("门", ["门"]),
+        ("门锁", ["门锁"]),
+        ("更换门锁", ["更换", "换门", "门锁"]),
+        ("R", ["r"]),
+        ("vitamin C", ["vitamin", "c"]),
+    ],
 )
 def test_terms_of_a_query(text, terms):
     assert tokenize_query(text) == terms

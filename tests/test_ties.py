@@ -30,7 +30,9 @@ def brute_force(judgements, results, metric, **options):
 
 def test_worked_example():
     qrels, run = {"q": {"m": 1}}, {"q": {"a": 2.0, "m": 2.0, "z": 2.0}}
-    found = {ties: evaluate(qrels, run, ["mrr"], ties=ties).metrics["mrr"] for ties in ("id", "expected", "best", "worst")}
+    found = {
+        ties: evaluate(qrels, run, ["mrr"], ties=ties).metrics["mrr"] for ties in ("id", "expected", "best", "worst")
+    }
     assert found == {"id": 0.5, "expected": pytest.approx(11 / 18), "best": 1.0, "worst": pytest.approx(1 / 3)}
 
 

@@ -78,6 +78,8 @@ def test_reference_numbers(trec_eval_folder):
 
 
 def test_missing_queries_are_counted(trec_eval_folder, rag_lab):
-    answer = rag_lab("score", trec_eval_folder / "qrels.test", trec_eval_folder / "results.trunc", "--format", "json").json
+    answer = rag_lab(
+        "score", trec_eval_folder / "qrels.test", trec_eval_folder / "results.trunc", "--format", "json"
+    ).json
     queries = answer["queries"]
     assert queries["judged"] == queries["answered"] + queries["missing"]

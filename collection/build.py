@@ -29,14 +29,15 @@ QUERY_TYPES = ("simple", "complex", "ambiguous")
 IDENTIFIER = re.compile(r"[A-Za-z0-9_.+/#-]*(?:[A-Za-z][-_.]?\d|\d[-_.]?[A-Za-z]|[a-z][._][a-z])[A-Za-z0-9_.+/#-]*")
 STOP_WORDS = set(
     """a about above after again against all also always am an and any anyone anything are aren as at away back be
-    because been before being below between both but by can cannot could d did didn do does doesn doing don done down
-    during each either else ever every few for from further get gets getting give go going got had has have haven he her
-    here hers him his how i if in instead into is isn it its itself just let ll long m many may me might mine more most
-    much must my myself need needs never no nor not now of off on once one only onto or other our ours out over own per
-    please put re s same say see shall she should since so some someone something still such t take tell than that the
-    their them then there these they thing things this those through till to too under until up upon us use used using
-    ve very was wasn way we were what when where whether which while who whom whose why will with within without won
-    would yes yet you your yours two three first last new next day days hour hours minute minutes time times""".split()
+    because been before being below between both but by can cannot could d did didn do does doesn doing don done
+    down during each either else ever every few for from further get gets getting give go going got had has have
+    haven he her here hers him his how i if in instead into is isn it its itself just let ll long m many may me
+    might mine more most much must my myself need needs never no nor not now of off on once one only onto or other
+    our ours out over own per please put re s same say see shall she should since so some someone something still
+    such t take tell than that the their them then there these they thing things this those through till to too
+    under until up upon us use used using ve very was wasn way we were what when where whether which while who whom
+    whose why will with within without won would yes yet you your yours two three first last new next day days hour
+    hours minute minutes time times""".split()
 )
 CHINESE_STOP_PAIRS = set(
     """可以 什么 怎么 多少 如何 是否 我们 我的 你们 他们 一个 一下 这个 那个 如果 没有 还是 还有 已经 不能 不可 可不 需要

@@ -2,7 +2,6 @@
 # make test    run every test and every notebook
 # make lab     open the notebooks in JupyterLab
 # make stress  run the long checks (kills, fuzz, large inputs)
-# make bench   measure speed against other libraries
 # make fresh   build the book without any cached or shipped model results
 # make data    rebuild the embedded collection from its sources
 # make clean   remove what was built
@@ -13,7 +12,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export HF_HUB_OFFLINE := 1
 
-.PHONY: book test lab stress bench fresh data lint clean
+.PHONY: book test lab stress fresh data lint clean
 
 .venv/installed: requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -32,9 +31,6 @@ test: .venv/installed
 stress: .venv/installed
 	$(BIN)/python -m pytest -m stress tests
 
-bench: .venv/installed
-	$(BIN)/python benchmarks/run.py
-
 lab: .venv/installed
 	$(BIN)/jupyter lab --notebook-dir=notebooks
 
@@ -47,8 +43,8 @@ data: .venv/installed
 	$(BIN)/rag-lab check "$$($(BIN)/rag-lab data)"
 
 lint: .venv/installed
-	$(BIN)/ruff check rag_lab tests collection benchmarks book
-	$(BIN)/ruff format --check rag_lab tests collection benchmarks book
+	$(BIN)/ruff check rag_lab tests collection book
+	$(BIN)/ruff format --check rag_lab tests collection book
 
 clean:
 	rm -rf _build .pytest_cache .hypothesis
